@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from holdfast.client.write import push_writer
 from holdfast.master.leader import links
 from holdfast.worker.core.write import credits as credits_module
 from holdfast.worker.server.membership import registration
-from holdfast.worker.server.services import forwarding, restore_service, stream_service, stream_sources
+from holdfast.worker.server.services import forwarding, read_ahead, restore_service, stream_service, stream_sources
 from tests.sim.client import runtime_here
 from tests.sim.control import Control
 from tests.sim.env.files import path_of, read_range, size_of
@@ -43,7 +44,9 @@ _PARTS = ("holdfast.worker.storage", "holdfast.worker.core.write", "holdfast.wor
 _OTHERS = "sealed_locations"
 _FILES: Any = SimpleNamespace(
     pread=read_range,
-    fstat=lambda fd: SimpleNamespace(st_size=size_of(fd)),
+    fstat=lambda fd: SimpleNamespace(st_size=size_of(fd), st_dev=0),
+    major=os.major,
+    minor=os.minor,
     posix_fadvise=lambda *_: None,
     POSIX_FADV_WILLNEED=0,
     readlink=lambda path: path_of(int(path.rpartition("/")[2])),
@@ -68,7 +71,9 @@ def wired(network: Network, check_seconds: float) -> Iterator[None]:
         for module in (push_writer, addresses_module, stream_reader, shared_read_state)
     ]
     swaps += [(credits_module, "FRAME_BODY_BYTES_MAX", BODY_BYTES)]
-    swaps += [(module, "os", _FILES) for module in (stream_service, stream_sources) if hasattr(module, "os")]
+    swaps += [
+        (module, "os", _FILES) for module in (stream_service, stream_sources, read_ahead) if hasattr(module, "os")
+    ]
 
     async def control_client(masters: str, standing: object) -> Control:
         return Control(network)

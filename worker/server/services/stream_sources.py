@@ -19,12 +19,13 @@ from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, R
 from holdfast.common.formats.frame import FrameHeader, FrameType
 from holdfast.common.formats.messages import DataFlag, StreamData
 from holdfast.common.formats.reduce_messages import ChunkFlag, ChunksData, ChunksOpen
-from holdfast.common.limits import FRAME_RUNS_MAX, KIB, READ_FRAME_BYTES, U32_MAX
+from holdfast.common.limits import FRAME_RUNS_MAX, KIB, U32_MAX
 from holdfast.common.net.frames.wire import Times
 from holdfast.common.statuses import Status
 from holdfast.common.steady import Steady
 from holdfast.worker.core.read.cut import Cutter
 from holdfast.worker.core.read.fetch_leases import FetchLease
+from holdfast.worker.server.services.read_ahead import ReadAhead
 from holdfast.worker.storage.engine.answers import unreadable
 from holdfast.worker.storage.env.interfaces import Handle
 from holdfast.worker.storage.index.records import ChunkRow
@@ -36,9 +37,6 @@ from holdfast.worker.storage.store import Piece
 if TYPE_CHECKING:
     from holdfast.worker.storage.dfs.away import Away, Fetched
 
-#: What is fetched ahead of what is sent: a frame, which is one request to a disk that takes such. By itself the kernel
-#: begins with less, and stays at 128 KiB where nobody set more.
-READ_AHEAD_BYTES = READ_FRAME_BYTES
 #: What is looked through for wanted batches before the loop turns: at most 13,000 headers, about 4 ms.
 SCAN_BYTES = 512 * KIB
 #: How long a stream lets others go first that waits for the DFS, and one that waits for room to fetch.
@@ -78,8 +76,8 @@ class MapSource:
         self._piece: Piece | None = None
         self._cutter = Cutter((), FRAME_RUNS_MAX)
         self._next: Piece | None = next(pieces, None)
-        #: bytes of either that the disk was asked for
-        self._asked = self._next_asked = 0
+        self._ahead: ReadAhead | None = None
+        self._next_ahead: ReadAhead | None = None
         self._advance()
 
     @property
@@ -95,8 +93,8 @@ class MapSource:
         flags = int(DataFlag.BROADCAST) if piece.flags else 0
         if self._cutter.done:
             self._advance()
-        else:
-            self._asked = _read_ahead(piece.handle, piece.offset, piece.length, self._asked, at + size)
+        elif self._ahead is not None:
+            self._ahead.sent(piece.length - at - size)
         if self.done:
             flags |= DataFlag.END
         data = StreamData(
@@ -113,12 +111,13 @@ class MapSource:
 
     def _advance(self) -> None:
         """Go to the next piece; `done` behind the last."""
-        self._piece, self._asked = self._next, self._next_asked
+        self._piece, self._ahead = self._next, self._next_ahead
         if self._piece is not None:
             self._cutter = Cutter(self._piece.runs, FRAME_RUNS_MAX)
             self._next = next(self._pieces, None)
+        self._next_ahead = None
         if self._next is not None:
-            self._next_asked = _read_ahead(self._next.handle, self._next.offset, self._next.length)
+            self._next_ahead = ReadAhead(self._next.handle, self._next.offset, self._next.length, self._ahead)
 
 
 class _Chunk(NamedTuple):
@@ -366,8 +365,9 @@ class ChunkSource:
         self._sequence = 0
         self._chunk: _Chunk | None = None
         self._next: _Chunk | None = None
-        #: bytes of either that the disk was asked for
-        self._asked = self._next_asked = 0
+        #: of either, if it is on a disk here
+        self._ahead: ReadAhead | None = None
+        self._next_ahead: ReadAhead | None = None
         #: the last look or take waited for the DFS, or for room to fetch
         self._waits = False
         #: when the last frame was taken
@@ -390,20 +390,20 @@ class ChunkSource:
             if found is None:
                 self._waits = self._search.waits
                 return False
-            asked = _read_ahead(found.body, *found.ranges[0]) if isinstance(found.body, Handle) else 0
+            ahead = ReadAhead(found.body, *found.ranges[0], self._ahead) if isinstance(found.body, Handle) else None
             if self._chunk is None:
-                self._take_up(found, asked)
+                self._take_up(found, ahead)
                 continue
-            self._next, self._next_asked = found, asked
+            self._next, self._next_ahead = found, ahead
             if not isinstance(found.body, Distant):
                 continue
             if not isinstance(self._chunk.body, Distant) or self._chunk.body.begin():
                 self._begin_next(found.body)
         return True
 
-    def _take_up(self, chunk: _Chunk | None, asked: int) -> None:
-        """Send this one next; so much of it the disk was asked for."""
-        self._chunk, self._asked = chunk, asked
+    def _take_up(self, chunk: _Chunk | None, ahead: ReadAhead | None) -> None:
+        """Send this one next."""
+        self._chunk, self._ahead = chunk, ahead
         self._cutter = Cutter(chunk.ranges if chunk is not None else (), RANGES_MAX)
 
     def _begin_next(self, body: Distant) -> None:
@@ -447,12 +447,12 @@ class ChunkSource:
         ranges = [(offset + at, length) for offset, at, length in self._cutter.cut(allowance)]
         rest = chunk.size - self._cutter.taken_bytes
         size, flags = self._cutter.taken_bytes - sent, 0
-        if isinstance(chunk.body, Handle) and len(chunk.ranges) == 1:
-            self._asked = _read_ahead(chunk.body, *chunk.ranges[0], self._asked, chunk.size - rest)
+        if self._ahead is not None and len(chunk.ranges) == 1:
+            self._ahead.sent(rest)
         if not rest:
             flags = int(ChunkFlag.END_OF_CHUNK)
-            self._take_up(self._next, self._next_asked)
-            self._next = None
+            self._take_up(self._next, self._next_ahead)
+            self._next = self._next_ahead = None
         if self.done:
             flags |= ChunkFlag.END
         data = ChunksData(
@@ -487,13 +487,3 @@ FrameSource: TypeAlias = MapSource | ChunkSource
 def _begun(chunk: _Chunk) -> bool:
     """Whether a chunk was fetched, or is on its way."""
     return isinstance(chunk.body, Distant) and chunk.body.begun
-
-
-def _read_ahead(handle: Handle, offset: int, length: int, asked: int = 0, sent: int = 0) -> int:
-    """Have the kernel fetch what comes of a piece while what is before it is sent. `asked` of its bytes the kernel was
-    asked for before, `sent` were sent. Returns what it was asked for now. Costs 12 µs for a frame that is in memory."""
-    if asked == length or sent < asked - READ_AHEAD_BYTES // 2:
-        return asked
-    size = min(length - asked, READ_AHEAD_BYTES)
-    os.posix_fadvise(handle.fd, offset + asked, size, os.POSIX_FADV_WILLNEED)
-    return asked + size
