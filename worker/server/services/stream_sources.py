@@ -75,9 +75,10 @@ class MapSource:
         self._sequence = 0
         self._piece: Piece | None = None
         self._cutter = Cutter((), FRAME_RUNS_MAX)
-        self._next: Piece | None = next(pieces, None)
+        self._next: Piece | None = None
         self._ahead: ReadAhead | None = None
         self._next_ahead: ReadAhead | None = None
+        self._look()
         self._advance()
 
     @property
@@ -114,8 +115,11 @@ class MapSource:
         self._piece, self._ahead = self._next, self._next_ahead
         if self._piece is not None:
             self._cutter = Cutter(self._piece.runs, FRAME_RUNS_MAX)
-            self._next = next(self._pieces, None)
-        self._next_ahead = None
+            self._look()
+
+    def _look(self) -> None:
+        """Find the piece after the one that is sent."""
+        self._next, self._next_ahead = next(self._pieces, None), None
         if self._next is not None:
             self._next_ahead = ReadAhead(self._next.handle, self._next.offset, self._next.length, self._ahead)
 
