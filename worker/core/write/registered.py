@@ -118,7 +118,7 @@ class RegisteredShuffles:
         """A confirmed leader has answered: of `shuffles` just those are registered, and of `workers` these are there.
         Returns whom to call, and with what."""
         # A key without the id of the state that registered it stands for whichever has its numbers: it names no data.
-        known = {key for key in registered if key.state}
+        known = [key for key in registered if key.state]
         calls: list[tuple[Then, HoldfastError | None]] = [(then, None) for then in self.learn(known)]
         for key in shuffles:
             text = f"{key} is not registered with the masters"

@@ -95,7 +95,7 @@ class Asking:
             return 0.0
         request = pb.LookUpRequest(keys=[key_message(key) for key in shuffles], workers=workers)
         reply = await client.call("Registry/LookUp", request, deadline_s=ANSWER_NS / 1e9)
-        found = {key_in(key) for key in reply.registered}
+        found = dict.fromkeys(map(key_in, reply.registered))  # in order: who asked first goes on first
         addresses = {WorkerId(each.worker): each.address for each in reply.workers}
         calls = self.registered.answered(shuffles, found, workers, addresses)
         in_parts(*(partial(then, reason) for then, reason in calls))
