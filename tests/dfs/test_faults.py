@@ -101,7 +101,7 @@ def test_a_marker_whose_first_write_comes_late(world):
     store = DfsStore(world.section(**PATIENT), CLUSTER)
     store._filesystem = Late(store._filesystem)
     store.claim()
-    assert store.counts.retries == 1
+    assert store.counts.retries >= 1
     assert DfsStore(world.section(), CLUSTER).is_marked()
 
 
