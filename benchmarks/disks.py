@@ -142,7 +142,7 @@ def run(*command: str) -> str:
 @contextmanager
 def disk(images: Path, name: str, gib: int, read_ahead_kib: int | None = None) -> Iterator[Disk]:
     """Make a disk, mount it, and take it away again. Its image is below `images` and as large as what was written.
-    By itself the kernel reads so far ahead on it, or as far as it does on a loop device."""
+    `read_ahead_kib`: how far the kernel reads ahead on it by itself; None for what it does on a loop device."""
     with tempfile.TemporaryDirectory(prefix=f"holdfast-{name}-", dir=images) as directory:
         image, place = Path(directory) / "image", Path(directory) / "disk"
         place.mkdir()

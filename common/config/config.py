@@ -120,7 +120,7 @@ class RaftSection:
     """Elections and log; the same on all masters."""
 
     election_timeout_min: Duration = duration(
-        "400ms", "Silence after which a follower starts an election; a tenth once disconnected."
+        "400ms", "Silence after which a follower starts an election; a tenth if the leader disconnected."
     )
     election_timeout_max: Duration = duration("900ms", "Timeouts are random between min and max.")
     heartbeat: Duration = duration("100ms", "Heartbeat interval.")

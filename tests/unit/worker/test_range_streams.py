@@ -23,6 +23,7 @@ from holdfast.common.steady import Steady
 from holdfast.worker.core.read.fetch_leases import FetchLease
 from holdfast.worker.server.context import WorkerContext
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
+from holdfast.worker.server.services.read_ahead import _kernel_bytes
 from holdfast.worker.server.services.request import Request
 from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.server.services.stream_sources import ChunkSearch, ChunkSource
@@ -152,6 +153,14 @@ def test_what_is_sent_next_is_asked_of_the_disk_before(
         )
 
     run(story())
+
+
+def test_how_far_the_kernel_reads_ahead_by_itself() -> None:
+    """It is asked for each device; 128 KiB, as on most, where it does not say."""
+    assert _kernel_bytes(os.makedev(4_000, 7)) == 128 * KIB
+    for path in Path("/sys/class/bdi").glob("*:*/read_ahead_kb"):
+        major, _, minor = path.parent.name.partition(":")
+        assert _kernel_bytes(os.makedev(int(major), int(minor))) == int(path.read_text()) * KIB
 
 
 @pytest.mark.parametrize("run_bytes", [1, MIB], ids=["index of the file", "sorted copy"])

@@ -18,8 +18,8 @@ _KERNEL_BYTES = 128 * KIB
 class ReadAhead:
     """What the kernel was asked for of one piece of a file, which is sent from the front.
 
-    It is asked for the beginning, and for the rest in steps as the piece is sent, unless it reads as far ahead by
-    itself: then it finds larger requests than it makes of what it is asked for.
+    It is asked for the beginning, and for the rest in steps as the piece is sent. Where it reads as far ahead by itself
+    it is asked for the beginning of a file only: its own requests are larger than those that it is asked for.
     """
 
     __slots__ = ("_asked", "_end", "_handle")

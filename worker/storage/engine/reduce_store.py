@@ -221,7 +221,7 @@ class ReduceStore:
         """A write failed: with a full disk what is there stays good, after any other error the copies are given up."""
         if is_shortage(error):
             return [(index, Status.NO_ROOM) for index, _ in batches]
-        for state in {state for _, state in batches if state is not None}:
+        for state in dict.fromkeys(state for _, state in batches if state is not None):
             self.give_up(state, error)
         return [(index, Status.FAILED_COPY) for index, _ in batches]
 

@@ -65,7 +65,7 @@ class Reconciler:
         self._found = Inventory()
         self._adopted: list[Iterable[tuple[bytes, bytes]]] = []
         #: folders with their names, and those above
-        self._folders: set[Path] = set()
+        self._folders: dict[Path, None] = {}  # in order, so that a start is the same each time
         self._cases: Counter[str] = Counter()
         #: sentences about what was not as it should be: NOTES_MAX files by name, the others counted
         self.notes: list[str] = []
@@ -200,7 +200,7 @@ class Reconciler:
             return None
 
     def _adopt(self, record: FileRecord[Any, Any], folder: Path) -> None:
-        self._folders.update((folder, *folder.relative_to(self._root).parents))
+        self._folders |= dict.fromkeys((folder, *folder.relative_to(self._root).parents))
         self._adopted.append(file_items(record))
         if len(self._adopted) >= _REBUILD_FILES:
             self._flush()

@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import lmdb
 import pytest
@@ -237,6 +238,33 @@ def test_row_37_a_damaged_index_is_rebuilt_from_footers(root, tmp_path_factory, 
     assert list((root / names.QUARANTINE).iterdir())
     store.close()
     check_file(SystemFiles(), str(index))
+
+
+class SyncedFolders(Disk):
+    """Notes which folders are synced."""
+
+    def __init__(self):
+        self.synced = []
+
+    def sync_folder(self, path):
+        self.synced.append(Path(path))
+        super().sync_folder(path)
+
+
+def test_a_start_that_makes_an_index_again_syncs_folders_in_order(root):
+    """Those of each shuffle, from the inmost out, then those of the next: the same under each hash seed."""
+    store = open_store(root)
+    for number in range(1, 21):
+        write(store, make_content(file_key(shuffle_key(bytes([number]) * 16), 1), partitions=3))
+    store.close()
+    (root / names.INDEX_DATA).unlink()
+    disk = SyncedFolders()
+    reopened(root, disk)[0].close()
+    data = root / "data"
+    inside = list(dict.fromkeys(one for one in disk.synced if data in one.parents))
+    shuffles = [one for one in inside if one.parent.parent == data]
+    assert len(shuffles) == 21
+    assert inside == [each for one in shuffles for each in (one, one.parent)]
 
 
 def test_a_damaged_identity_is_restored_from_the_index(root):

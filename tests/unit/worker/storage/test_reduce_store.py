@@ -292,6 +292,16 @@ def test_a_failed_write_poisons_for_good(world: World, size: int) -> None:
         world.restart()
 
 
+def test_copies_are_given_up_in_the_order_of_their_batches(world: World) -> None:
+    """A failed write gives up each copy once, in order: a simulated seed plays the same wherever objects lie."""
+    given_up: list[int] = []
+    world.store.reduce.on_given_up = lambda state: given_up.append(state.partition)
+    world.disk.write_error = errno.EIO
+    writer = Writer(SHUFFLE)
+    world.push(writer, [writer.batch(partition, b"a" * 100) for partition in (*range(40), 0)])
+    assert given_up == list(range(40))
+
+
 @pytest.mark.parametrize("size", [100, 60_000])
 def test_a_full_disk_splits_and_keeps_what_it_has(world: World, size: int) -> None:
     """ENOSPC refuses the batch with NO_ROOM; everything acknowledged before is sealed once there is room."""
