@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import socket
 import zlib
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -45,7 +46,11 @@ def load(clock: Callable[[], float], rng: Random) -> Any:
     Raises:
         SettingsRefused: another version is installed; every override here was read against the pinned one.
     """
-    from pysyncobj.version import VERSION
+    own = socket.inet_ntop
+    try:
+        from pysyncobj.version import VERSION
+    finally:
+        socket.inet_ntop = own  # the package puts one that needs Windows there
 
     if VERSION != PINNED:
         raise SettingsRefused(f"pysyncobj {VERSION} is installed; this build works with {PINNED} alone")

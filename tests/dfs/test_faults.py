@@ -98,12 +98,11 @@ class Late:
 @pytest.mark.parametrize("world", ["local", "hdfs"], indirect=True)
 def test_a_marker_whose_first_write_comes_late(world):
     """A call that was given up and is carried out all the same takes nothing from the one that was tried again."""
-    store = DfsStore(world.section(**PATIENT), CLUSTER)
-    assert not store.is_marked()  # its first answer may take longer than a call has
-    before = store.counts.retries
+    # Writing a marker takes HDFS a second and more on a busy machine: only the call that hangs may be given up.
+    store = DfsStore(world.section(**PATIENT | {"call_timeout": "10s"}), CLUSTER)
     store._filesystem = Late(store._filesystem)
     store.claim()
-    assert store.counts.retries == before + 1
+    assert store.counts.retries == 1
     assert DfsStore(world.section(), CLUSTER).is_marked()
 
 

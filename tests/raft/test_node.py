@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -91,6 +93,14 @@ def leader_of(running: list[Node]) -> Node:
     found = wait_until(lambda: next((node for node in running if node.status().serving), None), "a leader")
     assert found is not None
     return found
+
+
+def test_the_library_changes_nothing_for_others() -> None:
+    """pysyncobj puts in a `socket.inet_ntop` that works on Windows only: a process with a master keeps its own."""
+    program = "import socket, random; from holdfast.master.raft import library; library.load(float, random.Random()); "
+    program += "print(socket.inet_ntop(socket.AF_INET, bytes((127, 0, 0, 1))))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "127.0.0.1", done.stderr
 
 
 def test_a_single_node_serves_and_remembers(nodes: Nodes) -> None:
