@@ -179,6 +179,10 @@ class LogEvent(Enum):
         "No action: its shuffle's end deletes its data.",
     )
     READ_WAITING = _warning("A reader waits for data.", "Check the servers in `what`.")
+    READ_CORRUPT = _warning(
+        "A worker sent wrong or incomplete data; the reader tries again.",
+        "Check its disks: run `holdfast verify`.",
+    )
     READ_MANIFEST_KEPT = _debug("Reading a manifest again failed; the reader keeps the old one.")
     STREAM_FAILED = _warning("A stream to a reader failed.", "If readers failed, see `reason`.")
 

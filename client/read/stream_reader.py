@@ -204,6 +204,8 @@ class StreamReader(Generic[K, P]):
         self._complete = False
         #: when something came last, or it was said that nothing does
         self._quiet_ns = 0
+        #: that sent something wrong; the log has the first of each
+        self._corrupt: set[WorkerId] = set()
 
     # What a kind of partitions decides.
 
@@ -349,8 +351,15 @@ class StreamReader(Generic[K, P]):
         reading = self._open.get(stream)
         if reading is not None:
             key = reading.files[min(file, len(reading.files) - 1)]
+            if reading.worker not in self._corrupt:
+                self._corrupt.add(reading.worker)
+                self._say_corrupt(reading.worker, f"{self._core.name_of(key)}: {what}")
             self._close(stream)
             self._do(self._core.file_bad(stream, key, what))
+
+    def _say_corrupt(self, worker: WorkerId, what: str) -> None:
+        address = self._addresses.address(worker)
+        log_event(LogEvent.READ_CORRUPT, shuffle=self._shuffle.key, worker=worker, address=address, reason=what)
 
     def _came(self, stream: int, reading: Reading[K]) -> None:
         """Something came of a stream that was asked for: it is in time, or it was quicker than another one."""

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -212,21 +213,52 @@ def test_two_copies_survive_a_worker(tmp_path: Path) -> None:
         assert read(shuffle) == wanted
 
 
-def test_flipped_bytes_never_become_rows(shared: LocalCluster, session: Session) -> None:
-    """A byte flipped in a data file is a CorruptError that names shuffle, partition, map, attempt, epoch and worker."""
+def test_flipped_bytes_never_become_rows(
+    shared: LocalCluster, session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A byte flipped in a data file is a CorruptError that names shuffle, partition, map, attempt, epoch and worker,
+    and a warning in the log."""
     marker = random.Random(9).randbytes(5000)
     shuffle = session.register_map_shuffle(PARTITIONS)
     shuffle.commit([write(shuffle, 0, 77, [[(2, b"good"), (4, marker), (6, b"good too")]])])
-    path, offset = _find(shared.directory, marker[1000:1100])
+    _flip(*_find(shared.directory, marker[1000:1100]))
+    with pytest.raises(CorruptError) as caught:
+        read(shuffle, [4])
+    (told,) = logged(caplog, LogEvent.READ_CORRUPT)
+    assert told["shuffle"] == shuffle.key
+    for word in (str(shuffle.key), "partition 4", "map 0", "attempt 77", "epoch 0", f"worker {told['worker']}"):
+        assert word in str(caught.value)
+    assert "checksum" in str(told["reason"])
+
+
+def test_a_damaged_copy_shows_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A byte flipped in the only copy in reach: the log names its worker and the place at once, and the read goes on
+    with the other copy when that is back."""
+    marker = random.Random(9).randbytes(5000)
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="flip") as session,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        shuffle = session.register_map_shuffle(PARTITIONS, replication=2)
+        shuffle.commit([write(shuffle, 0, 77, [[(4, marker)]])])
+        cluster.workers[1].kill()
+        _flip(*_find(cluster.directory / "w1", marker[1000:1100]))
+        reading = pool.submit(read, shuffle, [4])
+        wait_until(lambda: logged(caplog, LogEvent.READ_CORRUPT), "the log tells of it")
+        cluster.workers[1].start()
+        assert reading.result() == {4: Counter({(0, marker): 1})}
+    (told,) = logged(caplog, LogEvent.READ_CORRUPT)
+    assert told["address"] == cluster.workers[0].address
+    assert "partition 4" in str(told["reason"])
+
+
+def _flip(path: Path, offset: int) -> None:
     with open(path, "r+b") as file:
         file.seek(offset)
         byte = file.read(1)[0]
         file.seek(offset)
         file.write(bytes([byte ^ 0x10]))
-    with pytest.raises(CorruptError) as caught:
-        read(shuffle, [4])
-    for word in (str(shuffle.key), "partition 4", "map 0", "attempt 77", "epoch 0", "worker"):
-        assert word in str(caught.value)
 
 
 def _find(directory: Path, needle: bytes) -> tuple[Path, int]:

@@ -17,11 +17,13 @@ from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.client.write.push_writer import PushWriter
 from holdfast.common.formats.batch import BatchWriter, Codec
 from holdfast.common.limits import MAPS_MAX, MIB
+from holdfast.common.log_events import LogEvent
 from tests.cluster.reduce_peers import metric
 from tests.jvm.test_buffers import opened
 from tests.jvm.test_push import Pushing
 from tests.support.deaths import GRACE_SECONDS, die_again, restart
 from tests.support.jvm import Jvm, Program, Programs
+from tests.support.logged import lines_of
 from tests.support.reduce_client import PARTITIONS, Contents, Records, contents, fill, push, records_of
 from tests.support.waiting import wait_until
 
@@ -397,9 +399,10 @@ def test_copies_that_were_made_again_after_the_manifest_was_read(tmp_path: Path,
 
 
 @pytest.mark.parametrize("copies", [1, 2])
-def test_a_flipped_byte_is_never_a_record(tmp_path: Path, reader: Reader, copies: int) -> None:
-    """A byte flipped in the sealed files of a worker: with another copy only the number of damaged chunks tells of it,
-    without one it is CORRUPT, by name."""
+def test_a_flipped_byte_is_never_a_record(tmp_path: Path, programs: Programs, copies: int) -> None:
+    """A byte flipped in the sealed files of a worker: with another copy only a warning in the log and the number of
+    damaged chunks show it, without one it is CORRUPT, by name. The warning comes once for a worker, not per try."""
+    reader = Reader(programs.start("fetch.FetchMain", options=("-Dorg.apache.logging.log4j.level=WARN",)))
     with (
         local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
         Session(cluster.endpoints, app="flip") as session,
@@ -420,6 +423,15 @@ def test_a_flipped_byte_is_never_a_record(tmp_path: Path, reader: Reader, copies
             assert counts.startswith(f"CORRUPT shuffle {shuffle.key}: partition ")
             for word in ("epoch 0", "chunk", "checksum mismatch", "map ", "worker", "3 times"):
                 assert word in counts
+        (line,) = lines_of(reader.program.output(), LogEvent.READ_CORRUPT)
+        for word in (
+            f"shuffle={shuffle.key}",
+            f"address={cluster.workers[0].address}",
+            "epoch 0",
+            "chunk",
+            "checksum mismatch",
+        ):
+            assert word in line
 
 
 def test_records_of_several_batches(programs: Programs, tmp_path: Path, reader: Reader) -> None:

@@ -30,6 +30,12 @@ class Candidate:
     index_check: Check | None
     data_check: Check
 
+    def wait(self) -> None:
+        """Wait for the checks to end; what they found is of no use."""
+        for check in (self.index_check, self.data_check):
+            if check is not None:
+                check.report()
+
 
 @dataclass(slots=True)
 class Pending:
@@ -41,17 +47,25 @@ class Pending:
 
 
 def prepare(settings: StoreSettings, env: Env | None = None) -> Pending:
-    """Lock the directories (made if missing) and start the checks. Raises ConfigError."""
+    """Lock the directories (made if missing), start the checks, and refuse what is neither file nor folder meanwhile,
+    which is a look at every name. Raises ConfigError."""
     env = env or system()
     files = env.files
+    locks: list[Handle] = []
+    started: list[Candidate] = []
     try:
         refuse_shared([directory.path for directory in settings.directories], settings.dfs_folder)
-        locks = [_lock(files, number, directory.path) for number, directory in enumerate(settings.directories)]
+        locks += [_lock(files, number, directory.path) for number, directory in enumerate(settings.directories)]
+        # A directory may be reached by a link; nothing in it is one.
+        real = [replace(directory, path=files.real_path(directory.path)) for directory in settings.directories]
+        started += [_start(env, directory, lock) for directory, lock in zip(real, locks, strict=True)]
+        for number, directory in enumerate(settings.directories):
+            _refuse_foreign(files, number, directory.path)
     except ConfigError as error:
+        locks.clear()  # the error, and with it this frame, may be kept
+        while started:
+            started.pop().wait()
         raise ConfigError(f"{settings.source}: {error}" if settings.source else str(error)) from error
-    # A directory may be reached by a link; nothing in it is one.
-    real = [replace(directory, path=files.real_path(directory.path)) for directory in settings.directories]
-    started = [_start(env, directory, lock) for directory, lock in zip(real, locks, strict=True)]
     return Pending(settings, started, env)
 
 
@@ -66,12 +80,20 @@ def lock_directory(files: Files, root: str) -> Handle:
 def _lock(files: Files, number: int, root: str) -> Handle:
     try:
         files.make_folders(root)
-        foreign = files.first_foreign(root, partial(names.is_data_file, root))
-        if foreign is not None:
-            raise ConfigError(f"worker.directories[{number}].path {root} is not used: {sentence(foreign)}")
         return lock_directory(files, root)
     except OSError as error:
+        _refuse_foreign(files, number, root)  # the lock itself may be a link
         raise unusable(number, root, error) from error
+
+
+def _refuse_foreign(files: Files, number: int, root: str) -> None:
+    """Raise ConfigError if a link or a special file is where this worker keeps data."""
+    try:
+        foreign = files.first_foreign(root, partial(names.is_data_file, root))
+    except OSError as error:
+        raise unusable(number, root, error) from error
+    if foreign is not None:
+        raise ConfigError(f"worker.directories[{number}].path {root} is not used: {sentence(foreign)}")
 
 
 def _start(env: Env, settings: DirectorySettings, lock: Handle) -> Candidate:

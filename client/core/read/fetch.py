@@ -350,8 +350,9 @@ class Fetch(Generic[K]):
         )
 
     def name_of(self, key: K) -> str:
-        """What a file that is still read is called in errors."""
-        return self._name(self._files[key])
+        """What a file is called in errors and logs; of one that was read, by a rival of the stream that brings it, only
+        the shuffle."""
+        return self._name(self._files[key]) if key in self._files else self._where
 
     def waits_for(self) -> str:
         """What the read waits for while nothing comes, for the log."""

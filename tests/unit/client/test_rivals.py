@@ -212,6 +212,16 @@ def test_damage_before_anything_good_decides_nothing() -> None:
     assert core.data_came(0) == []
 
 
+def test_a_file_that_a_rival_has_brought_can_still_be_named() -> None:
+    """The slower stream brings something wrong of a file that was read by then: that is logged like any other."""
+    core = fetch((1, 2))
+    core.started()
+    assert core.name_of(MapId(0)).endswith("map 0")
+    core.late(0)
+    core.file_complete(1, MapId(0))
+    assert core.name_of(MapId(0)) == core.name_of(MapId(1)).partition(":")[0]
+
+
 def test_a_file_without_data_decides_as_well() -> None:
     """A rival that ends at once has brought all there was."""
     core = fetch((1, 2))

@@ -216,8 +216,12 @@ class StorageDirectory:
 
     def found(self, key: MapFileKey) -> Found | None:
         """What a reader needs to know of a map file. Raises CorruptError."""
-        with ExitStack() as stack:
-            found = self.lookup(key, encode_key(key), self.reader(stack))
+        encoded = encode_key(key)
+        try:
+            with self.index.reading() as reader:
+                found = reader.file(encoded)
+        except CorruptError as error:
+            found = self._by_footer(key, error)
         record = self.forgotten(key) if found is None else None
         return found if record is None else Found.of(record)
 
@@ -236,7 +240,10 @@ class StorageDirectory:
                 raise reader
             return reader.file(encoded)
         except CorruptError as error:
-            return self.from_footer(key, error) if self._may_have(key) else None
+            return self._by_footer(key, error)
+
+    def _by_footer(self, key: MapFileKey, error: CorruptError) -> Found | None:
+        return self.from_footer(key, error) if self._may_have(key) else None
 
     def from_footer(self, key: MapFileKey, cause: CorruptError) -> Found:
         """The same where the index cannot tell. Raises CorruptError."""

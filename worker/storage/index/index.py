@@ -264,8 +264,8 @@ class Reader:
         value = self.get(FILE_SPACE + key)
         if value is None:
             return None
-        head, inline = value[_FILE.size : _FILE.size + EPOCH.size], value[_FILE.size + EPOCH.size :]
-        regions, chunks = head_counts(head)
+        regions, chunks = head_counts(value, _FILE.size)
+        inline = value[_FILE.size + EPOCH.size :]
         return Found(regions, inline if inline or not chunks else None)
 
     def chunk(self, key: bytes, region: int, partition: int) -> Chunk | None:

@@ -147,19 +147,19 @@ def given_up(incarnation: Incarnation, status: Status = Status.FAILED_COPY) -> E
     return EpochRecord(status=status, ack=Ack.MEMORY, incarnation=incarnation)
 
 
-def _head(data: bytes) -> tuple[Any, ...]:
+def _head(data: bytes, offset: int = 0) -> tuple[Any, ...]:
     """The fields of an encoded head; raises CorruptError."""
-    if len(data) < EPOCH.size:
-        raise CorruptError(f"an epoch record of {len(data)} bytes is too short")
-    fields = EPOCH.unpack_from(data)
+    if len(data) - offset < EPOCH.size:
+        raise CorruptError(f"an epoch record of {len(data) - offset} bytes is too short")
+    fields = EPOCH.unpack_from(data, offset)
     if fields[-1] != FORMAT or fields[-2] > Ack.SYNCED:
         raise CorruptError(f"an epoch record of version {fields[-1]}, acknowledgement level {fields[-2]}")
     return fields
 
 
-def head_counts(data: bytes) -> tuple[int, int]:
+def head_counts(data: bytes, offset: int = 0) -> tuple[int, int]:
     """Return (regions, chunks) of an encoded head, which is all that a lookup needs; raises CorruptError."""
-    fields = _head(data)
+    fields = _head(data, offset)
     return fields[7], fields[4]
 
 

@@ -78,8 +78,9 @@ class RegionChunks:
         """`reader`: the snapshot in which it was found; without it a new one is taken if it is needed."""
         self._directory = directory
         self._key = key
-        self._encoded = encode_key(key)
         self._inline = found.chunks
+        #: what they are looked up by
+        self._encoded = encode_key(key) if found.chunks is None else b""
         self._reader = reader
 
     def at(self, region: int, partition: int) -> Chunk | None:

@@ -1,6 +1,7 @@
 package org.apache.spark.shuffle.holdfast.fetch;
 
 import java.util.ArrayDeque;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import org.apache.spark.shuffle.holdfast.control.Manifest;
@@ -44,6 +45,8 @@ public final class FetchReader implements BatchSource {
     private final ArrayDeque<Effect> effects = new ArrayDeque<>();
     private final Streams streams;
     private final LongWait slow = new LongWait();
+    /** That sent something wrong; the log has the first of each. */
+    private final Set<Integer> corrupt = new HashSet<>();
     private ChunkStream current;
     /** When the masters are to be asked; 0: not at all. */
     private long askAtNs;
@@ -362,6 +365,10 @@ public final class FetchReader implements BatchSource {
     private void damaged(ChunkStream stream, int file, String what) {
         current = null;
         EpochFile blamed = stream.files.get(Math.max(0, Math.min(file, stream.files.size() - 1)));
+        if (corrupt.add(stream.worker())) {
+            String address = stream.connection.address();
+            LogEvent.READ_CORRUPT.log("shuffle", key, "worker", stream.worker(), "address", address, "reason", blamed + ": " + what);
+        }
         streams.discard(stream);
         effects.addAll(chunks.fetch.fileBad(stream.number, blamed, what));
     }
