@@ -12,6 +12,7 @@ from holdfast.client.connection.direct import ask
 from holdfast.client.reduce_shuffle import ReduceShuffle
 from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.worker.storage.names import STANDING
 from tests.support.logged import lines_of
 from tests.support.waiting import wait_until
 
@@ -47,7 +48,8 @@ def check_read(shuffle: ReduceShuffle) -> None:
 @pytest.mark.parametrize("running", [False, True], ids=["replaced", "emptied"])
 def test_copies_on_a_disk_that_is_another_one_are_made_again(running: bool, tmp_path: Path) -> None:
     """Of two disks of a worker one comes back empty, or is emptied while it is in use. Status counts what is short of
-    copies, it is copied to others, and then any other worker may die."""
+    copies, it is copied to others, and then any other worker may die. The worker starts again with that disk, whatever
+    it wrote there before it noticed."""
     disks = [tmp_path / "w1-a", tmp_path / "w1-b"]
     own = {"w1": {"worker": {"directories": [{"path": str(each)} for each in disks]}}}
     with (
@@ -67,6 +69,10 @@ def test_copies_on_a_disk_that_is_another_one_are_made_again(running: bool, tmp_
         wait_until(lambda: status(cluster).epochs_short == 0, "the copies are made again", 60)
         assert lines_of(cluster.leader().log, LogEvent.SHUFFLE_COPIES_GONE)
         check_read(shuffle)
+        wait_until((disks[1] / STANDING).exists, "what it knows of the masters is written there")
+        first.kill()
+        first.start()
+        wait_until(lambda: status(cluster).workers_alive == 4, "it is back", 60)
         for other in cluster.workers[1:]:
             other.kill()
             check_read(shuffle)

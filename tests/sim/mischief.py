@@ -293,7 +293,7 @@ class Mischief:
         self._world.oracle.meddled(worker)
 
     def vanish(self, worker: SimWorker) -> None:
-        """A directory is gone while it is in use, and is there again later: the same, or an empty one."""
+        """A directory is gone while it is in use, and is there again later, or an empty one is there at once."""
         path = self._rng.choice(worker.paths)
         if path in worker.gone:
             return
@@ -301,6 +301,8 @@ class Mischief:
         found = gone if self._rng.random() < 0.6 else worker.disks.empty(gone)
         self._meddled(worker, "wiped")
         worker.gone[path] = found
+        if found is not gone:
+            worker.disks.put(path, found)
         self._later(3.0, worker.come_back, path)
 
     def swapped(self, worker: SimWorker) -> None:

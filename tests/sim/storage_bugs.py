@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.common.errors import CorruptError
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.reduce import Reduce
+from holdfast.worker.storage import names
 from holdfast.worker.storage import store as store_module
 from holdfast.worker.storage.engine import marks as marks_module
 from holdfast.worker.storage.engine import seal as seal_module
@@ -401,6 +402,13 @@ def left_epochs_forgotten() -> list[Swap]:
 
     original, real_refuse = UnsealedEpochs.past, Reduce.refuse
     return [(UnsealedEpochs, "past", past), (Reduce, "refuse", refuse)]
+
+
+@bug
+def late_standing_belongs_to_somebody() -> list[Swap]:
+    """A directory that was emptied while it was in use is refused at the next start, for what the worker wrote there
+    before it noticed."""
+    return [(names, "LATE", frozenset())]
 
 
 # what overtakes what

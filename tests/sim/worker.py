@@ -67,6 +67,8 @@ _HEALTH = HealthLimits(probe_timeout_ns=8 * 10**9)
 _WATCHED = (FrameType.PUSH, FrameType.REPLICATE, FrameType.SEAL, FrameType.RESTORE, FrameType.MAP_SEAL)
 #: A worker that cannot start is started again.
 AGAIN_SECONDS = 1.0
+#: What a start says of a directory that it takes for somebody else's.
+_UNKNOWN = "has no readable identity"
 
 
 def dfs_section(url: str) -> DfsSection:
@@ -199,6 +201,8 @@ class SimWorker:
                 pass
             except (HoldfastError, OSError) as error:
                 self.problem = str(error)
+                if _UNKNOWN in self.problem and not {"rotten", "unreadable"} & self.sins.keys():
+                    self._oracle.fail(f"{self.name} does not know its own directory: {error}")
                 self.crash(power=False)
                 self._loop.call_soon(self.on_crash, self)
             else:

@@ -2,6 +2,7 @@
 
     identity                                     whose directory this is, written once
     starts                                       the incarnation counter, replaced at every start
+    standing                                     what the worker knows of the masters, see worker_identity.py
     dfs                                          which DFS this worker has seen and used, see away_note.py
     lock                                         held by the process that uses the directory
     probe                                        what the check of the disk writes, reads back and removes
@@ -27,6 +28,7 @@ import re
 FORMAT = 4
 IDENTITY = "identity"
 STARTS = "starts"
+STANDING = "standing"
 LOCK = "lock"
 PROBE = "probe"
 DFS = "dfs"
@@ -38,6 +40,8 @@ LOG = "log"
 #: Names that say nothing about whose a directory is: the lock, what a first start may leave that was killed at once,
 #: and what file systems have at their root.
 NOBODYS = frozenset({LOCK, "identity.new", "lost+found"})
+#: What a worker writes into a directory that is emptied while it is in use, until it notices.
+LATE = frozenset({PROBE} | {f"{name}{new}" for name in (STANDING, STARTS, DFS) for new in ("", ".new")})
 
 SEALED_SUFFIX = ".map"
 FAILED_SUFFIX = ".failed"

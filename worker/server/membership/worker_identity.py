@@ -26,10 +26,9 @@ from holdfast.common.security.server import ServerSecurity
 from holdfast.common.system.log import log_event
 from holdfast.worker.core.health import DirectoryHealth
 from holdfast.worker.storage.env.interfaces import Files
+from holdfast.worker.storage.names import STANDING
 from holdfast.worker.storage.store import Store
 
-#: Name of the file; the other names in a storage directory are in storage/layout.py.
-STANDING = "standing"
 #: magic, version u16, zero u16, worker id u32, Raft index u64, state u64, incarnation u64, change u64; CRC-32C of the
 #: bytes before it
 _FORMAT = struct.Struct("<4sHHIQQQQ")

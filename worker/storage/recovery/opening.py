@@ -55,7 +55,7 @@ class Examined:
     @property
     def empty(self) -> bool:
         """Nothing is there that could be anybody's."""
-        return not set(self.listed) - names.NOBODYS
+        return not set(self.listed) - names.NOBODYS - names.LATE
 
 
 def examine(files: Files, candidate: Candidate) -> Examined:
@@ -137,6 +137,19 @@ def decide_all(directories: Sequence[Examined], cluster_id: str, worker_name: st
             )
         openings.append(opening)
     return openings
+
+
+def clear(files: Files, found: Examined) -> None:
+    """Remove what is in a directory that is about to be made: it may be another worker's. Raises OSError, and
+    ConfigError for a folder."""
+    for name in sorted(names.LATE.intersection(found.listed)):
+        try:
+            files.remove(found.root / name)
+        except IsADirectoryError:
+            raise ConfigError(
+                f"{found.root / name} is a folder, and Holdfast keeps a file of that name in each of "
+                "worker.directories: move it elsewhere"
+            ) from None
 
 
 def _refuse_copies(directories: Sequence[Examined]) -> None:

@@ -100,7 +100,7 @@ class Part(Enum):
 class DirectoryFacts(NamedTuple):
     """All that decides on a directory."""
 
-    #: holds nothing but what every file system may have at its root
+    #: holds nothing but what every file system may have at its root, and what says nothing without an identity
     empty: bool
     identity_part: Part
     index_part: Part

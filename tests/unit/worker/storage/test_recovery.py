@@ -277,6 +277,29 @@ def test_a_damaged_identity_is_restored_from_the_index(root):
     store.close()
 
 
+def test_what_is_written_into_an_emptied_directory_makes_it_nobodys(tmp_path):
+    """A directory that was emptied in use has what its worker wrote there before it noticed: the next start makes it
+    anew and believes none of that, which may be another worker's. With a folder beside it the directory is refused."""
+    late = [tmp_path / name for name in sorted(names.LATE)]
+    for path in late:
+        path.write_bytes(b"of another worker")
+    (tmp_path / names.DATA).mkdir()
+    with pytest.raises(ConfigError, match="is not empty and has no readable identity"):
+        open_store(tmp_path)
+    assert all(path.read_bytes() == b"of another worker" for path in late)
+    (tmp_path / names.DATA).rmdir()
+    late[0].unlink()
+    late[0].mkdir()
+    with pytest.raises(ConfigError, match=f"{late[0]} is a folder.*move it elsewhere"):
+        open_store(tmp_path)
+    late[0].rmdir()
+    store = open_store(tmp_path)
+    assert store.incarnation == 1
+    assert [path.name for path in late if path.exists()] == [names.STARTS]
+    assert (tmp_path / names.STARTS).read_bytes() != b"of another worker"
+    store.close()
+
+
 @pytest.mark.parametrize("version", [FORMAT - 1, FORMAT + 1])
 def test_a_directory_of_another_format_is_refused_untouched(root, version):
     """A sound identity of another format is no damage: the start is refused with both versions and with what to do, and
