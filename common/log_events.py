@@ -180,7 +180,7 @@ class LogEvent(Enum):
     )
     READ_WAITING = _warning("A reader waits for data.", "Check the servers in `what`.")
     READ_CORRUPT = _warning(
-        "A worker sent wrong or incomplete data; the reader tries again.",
+        "A worker sent wrong data; the reader tries again.",
         "Check its disks: run `holdfast verify`.",
     )
     READ_MANIFEST_KEPT = _debug("Reading a manifest again failed; the reader keeps the old one.")

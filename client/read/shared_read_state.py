@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Clusters and settings of which a process keeps a read state.
 _BOOKS_MAX = 16
+#: What a worker sent wrong is logged once in so long.
+_SAY_CORRUPT_SECONDS = 60.0
 
 
 class SharedReadState:
@@ -34,6 +36,8 @@ class SharedReadState:
         delay = options.speculative_delay
         self.speculative = options.speculative
         self._lock = threading.Lock()
+        #: when it was last logged that a worker sent something wrong
+        self._corrupt: dict[WorkerId, float] = {}
         self._book = ReadBook(
             OrderBy(options.order),
             ReadHealth(int(options.failure_expire * 1e9), int(options.slow_expire * 1e9)),
@@ -57,6 +61,15 @@ class SharedReadState:
         """A read from it failed."""
         with self._lock:
             self._book.health.failed(worker, time.monotonic_ns())
+
+    def is_news(self, worker: WorkerId) -> bool:
+        """It sent something wrong: whether that is to be logged again. Many readers may see it, one for each range."""
+        with self._lock:
+            now = time.monotonic()
+            if now - self._corrupt.get(worker, -_SAY_CORRUPT_SECONDS) < _SAY_CORRUPT_SECONDS:
+                return False
+            self._corrupt[worker] = now
+            return True
 
     def slow(self, worker: WorkerId) -> None:
         """It lost to a speculative read."""

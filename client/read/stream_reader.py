@@ -119,7 +119,7 @@ class Sink:
                 self._put(partial(self._reader.on_end, self.number))
         except CorruptError as error:
             self.over = True
-            self._put(partial(self._reader.on_damage, self.number, file, str(error)))
+            self._put(partial(self._reader.on_damage, self.number, file, str(error), corrupt=True))
         finally:
             if body is not None:
                 body.release()
@@ -204,8 +204,6 @@ class StreamReader(Generic[K, P]):
         self._complete = False
         #: when something came last, or it was said that nothing does
         self._quiet_ns = 0
-        #: that sent something wrong; the log has the first of each
-        self._corrupt: set[WorkerId] = set()
 
     # What a kind of partitions decides.
 
@@ -315,7 +313,7 @@ class StreamReader(Generic[K, P]):
             key = reading.files[event.file]
             self._do(self._core.stop(CorruptError(f"{self._core.name_of(key)}: {error}")))
         except (CorruptError, IncompleteError) as error:
-            self.on_damage(event.stream, event.file, str(error))
+            self.on_damage(event.stream, event.file, str(error), corrupt=isinstance(error, CorruptError))
             return
         self._give_credit(reading, event.size)
 
@@ -346,13 +344,13 @@ class StreamReader(Generic[K, P]):
             self._forget(stream)
             self._do(self._core.stream_ended(stream))
 
-    def on_damage(self, stream: int, file: int, what: str) -> None:
-        """Bytes came that cannot be batches of that file, by its index in the stream."""
+    def on_damage(self, stream: int, file: int, what: str, *, corrupt: bool = False) -> None:
+        """What came of a file, by its index in the stream, is of no use. `corrupt`: a check found other bytes than were
+        written; what is too short may also be of a shuffle that is dropped meanwhile."""
         reading = self._open.get(stream)
         if reading is not None:
             key = reading.files[min(file, len(reading.files) - 1)]
-            if reading.worker not in self._corrupt:
-                self._corrupt.add(reading.worker)
+            if corrupt and self._read_state.is_news(reading.worker):
                 self._say_corrupt(reading.worker, f"{self._core.name_of(key)}: {what}")
             self._close(stream)
             self._do(self._core.file_bad(stream, key, what))

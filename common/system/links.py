@@ -28,10 +28,10 @@ _KINDS = {
 }
 
 
-def first_foreign(root: str, spared: Callable[[str], bool] | None = None) -> str | None:
-    """Return what is neither file nor folder below a folder, None if there is nothing; links may be `spared`. Raises
-    OSError."""
-    waiting = [root]
+def first_foreign(root: str, spared: Callable[[str], bool] | None = None, but: str = "") -> str | None:
+    """Return what is neither file nor folder below a folder, None if there is nothing; links may be `spared`, and the
+    folder `but` is not entered. Raises OSError."""
+    waiting = [root.rstrip("/") or "/"]
     while waiting:
         try:
             with os.scandir(waiting.pop()) as entries:
@@ -39,7 +39,8 @@ def first_foreign(root: str, spared: Callable[[str], bool] | None = None) -> str
                     if entry.is_file(follow_symlinks=False):  # nearly all are
                         continue
                     if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
+                        if entry.path != but:
+                            waiting.append(entry.path)
                     elif not (entry.is_symlink() and spared is not None and spared(entry.path)):
                         return entry.path
         except FileNotFoundError:  # a folder that is removed meanwhile

@@ -253,6 +253,30 @@ def test_a_damaged_copy_shows_in_the_log(tmp_path: Path, caplog: pytest.LogCaptu
     assert "partition 4" in str(told["reason"])
 
 
+def test_a_shuffle_that_is_dropped_while_it_is_read_is_not_called_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a dropped shuffle's stream lacks is no damage: the read ends with the word that it was dropped, and nobody
+    is sent to check a disk."""
+    with (
+        local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="dropped") as session,
+    ):
+        shuffle = session.register_map_shuffle(20_000)
+        noise = random.Random(3).randbytes(600)
+        region = [(partition, noise) for partition in range(20_000)]
+        shuffle.commit([write(shuffle, 0, 77, [region] * 9)])
+        records = iter(shuffle.reader(range(20_000)))
+        next(records)
+        (folder,) = (cluster.directory / "w1" / "data").glob("*/*")
+        shuffle.unregister()
+        wait_until(lambda: not folder.exists(), "its files are gone")
+        with pytest.raises(GiveUpError, match="was dropped"):
+            for _ in records:
+                pass
+    assert logged(caplog, LogEvent.READ_CORRUPT) == []
+
+
 def _flip(path: Path, offset: int) -> None:
     with open(path, "r+b") as file:
         file.seek(offset)

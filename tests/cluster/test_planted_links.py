@@ -1,6 +1,7 @@
 """Symbolic links that somebody put where servers keep data lead nothing outside to be read, written over or deleted,
 and FIFOs, sockets and devices there have nothing wait for their other end."""
 
+import errno
 import os
 import shutil
 import socket
@@ -19,11 +20,13 @@ from holdfast.common.dfs.urls import StoreKind
 from holdfast.common.errors import ConfigError
 from holdfast.master.backup import RESTORED
 from holdfast.master.raft.snapshot import FileSnapshots, SnapshotId
+from holdfast.worker.storage.env.system import SystemCheck, SystemChecks
 from holdfast.worker.storage.names import is_data_file
 from holdfast.worker.storage.offline.offline import open_offline
 from holdfast.worker.storage.prepare import prepare
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
+from holdfast.worker.storage.store import open_store
 from tests.support.storage_env import Disk, env_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -145,6 +148,38 @@ def test_a20_a_link_among_a_workers_files_is_refused_at_its_start(tmp_path: Path
         root.symlink_to(moved)
         worker.start()
         fill(session)
+
+
+def test_a_start_that_is_refused_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever refuses a start, a link that leads to itself, one beside data files, or a check that cannot begin, the
+    error is a sentence, and while it is kept the directories can be opened."""
+    paths = [tmp_path / "d0", tmp_path / "d1"]
+    directories = tuple(DirectorySettings(path=str(path)) for path in paths)
+    settings = StoreSettings(cluster_id="x", worker_name="x", directories=directories)
+    open_store(prepare(settings)).close()
+    for place in (paths[1] / "index", paths[1] / "data" / "x"):
+        if place.exists():
+            place.rename(tmp_path / "aside")
+        place.symlink_to(place)
+        with pytest.raises(ConfigError, match=f"{place} is a symbolic link"):
+            prepare(settings)
+        place.unlink()
+        if (tmp_path / "aside").exists():
+            (tmp_path / "aside").rename(place)
+        open_store(prepare(settings)).close()
+    start, begun = SystemChecks.start, []
+
+    def fails(self: SystemChecks, what: str, root: str) -> SystemCheck:
+        begun.append(what)
+        if len(begun) == 4:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return start(self, what, root)
+
+    with monkeypatch.context() as now:
+        now.setattr(SystemChecks, "start", fails)
+        with pytest.raises(ConfigError, match=rf"directories\[1\].*{os.strerror(errno.EAGAIN)}"):
+            prepare(settings)
+    open_store(prepare(settings)).close()
 
 
 def test_a_special_file_among_a_workers_files_is_refused_at_its_start(tmp_path: Path) -> None:

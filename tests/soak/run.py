@@ -61,8 +61,15 @@ class Report:
 
     @property
     def good(self) -> bool:
-        """Exactly what was made was read."""
-        return not self.failures and self.expected == self.found and self.expected.records == self.records
+        """Exactly what was made was read, and all of it was made."""
+        return self.verdict == "good"
+
+    @property
+    def verdict(self) -> str:
+        """In a word, at the end or on the way."""
+        if self.failures or self.expected != self.found:
+            return "BAD"
+        return "good" if self.expected.records == self.records else "good so far"
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
@@ -81,7 +88,7 @@ class Report:
         )
         return "\n".join(
             [
-                f"soak of {self.records} records, seed {self.seed}: {'good' if self.good else 'BAD'}",
+                f"soak of {self.records} records, seed {self.seed}: {self.verdict}",
                 f"  made: {self.expected}",
                 f"  read: {self.found}",
                 f"  happened: {dict(sorted(self.counts.items()))}",

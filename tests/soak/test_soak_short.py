@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.soak.records import RECORD_BYTES, BadRecordError, Shape, expected, payloads, totals
-from tests.soak.run import shapes, soak
+from tests.soak.records import RECORD_BYTES, BadRecordError, Shape, Totals, expected, payloads, totals
+from tests.soak.run import Report, shapes, soak
 from tests.soak.tasks import Outcome
 
 SMALL = Shape(seed=1, first=1_000, maps=3, per_map=2_000, partitions=4)
@@ -35,6 +35,15 @@ def test_every_loss_and_duplicate_shows():
             assert totals([*data, data[index]]) != wanted[partition]
             other = data[(index + 1) % len(data)]
             assert totals([*data[:index], other, *data[index + 1 :]]) != wanted[partition]
+
+
+def test_a_run_on_its_way_is_not_called_bad():
+    """What is printed after each shuffle is good so far, and bad as soon as something is missing."""
+    report, half, all_of_it = Report(10, seed=1), Totals(records=5), Totals(records=10)
+    for made, read, verdict in ((half, half, "good so far"), (half, Totals(), "BAD"), (all_of_it, all_of_it, "good")):
+        report.expected, report.found = made, read
+        assert f"seed 1: {verdict}\n" in f"{report}\n"
+        assert report.good == (verdict == "good")
 
 
 def test_a_changed_record_shows():

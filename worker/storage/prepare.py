@@ -25,10 +25,10 @@ class Candidate:
     """A directory that is locked and being looked at."""
 
     settings: DirectorySettings
-    lock: Handle
     #: None if there is no index
     index_check: Check | None
     data_check: Check
+    lock: Handle
 
     def wait(self) -> None:
         """Wait for the checks to end; what they found is of no use."""
@@ -47,20 +47,20 @@ class Pending:
 
 
 def prepare(settings: StoreSettings, env: Env | None = None) -> Pending:
-    """Lock the directories (made if missing), start the checks, and refuse what is neither file nor folder meanwhile,
-    which is a look at every name. Raises ConfigError."""
+    """Lock the directories (made if missing), start the checks, and look through the names of data files meanwhile,
+    which may be 100,000. Raises ConfigError."""
     env = env or system()
     files = env.files
     locks: list[Handle] = []
     started: list[Candidate] = []
     try:
         refuse_shared([directory.path for directory in settings.directories], settings.dfs_folder)
-        locks += [_lock(files, number, directory.path) for number, directory in enumerate(settings.directories)]
-        # A directory may be reached by a link; nothing in it is one.
-        real = [replace(directory, path=files.real_path(directory.path)) for directory in settings.directories]
-        started += [_start(env, directory, lock) for directory, lock in zip(real, locks, strict=True)]
         for number, directory in enumerate(settings.directories):
-            _refuse_foreign(files, number, directory.path)
+            locks.append(_lock(files, number, directory.path))
+        for number, directory in enumerate(settings.directories):
+            started.append(Candidate(*_start(env, number, directory), locks[number]))
+        for number, directory in enumerate(settings.directories):
+            _refuse_foreign(files, number, directory.path, _data(directory.path))
     except ConfigError as error:
         locks.clear()  # the error, and with it this frame, may be kept
         while started:
@@ -80,24 +80,36 @@ def lock_directory(files: Files, root: str) -> Handle:
 def _lock(files: Files, number: int, root: str) -> Handle:
     try:
         files.make_folders(root)
+        _refuse_foreign(files, number, root, root, but=_data(root))
         return lock_directory(files, root)
     except OSError as error:
-        _refuse_foreign(files, number, root)  # the lock itself may be a link
         raise unusable(number, root, error) from error
 
 
-def _refuse_foreign(files: Files, number: int, root: str) -> None:
+def _refuse_foreign(files: Files, number: int, root: str, below: str, but: str = "") -> None:
     """Raise ConfigError if a link or a special file is where this worker keeps data."""
     try:
-        foreign = files.first_foreign(root, partial(names.is_data_file, root))
+        foreign = files.first_foreign(below, partial(names.is_data_file, root), but)
     except OSError as error:
         raise unusable(number, root, error) from error
     if foreign is not None:
         raise ConfigError(f"worker.directories[{number}].path {root} is not used: {sentence(foreign)}")
 
 
-def _start(env: Env, settings: DirectorySettings, lock: Handle) -> Candidate:
-    root = settings.path
-    data_check = env.checks.start("data", root)  # takes longer as a rule
-    index_check = env.checks.start("index", root) if env.files.exists(f"{root}/{names.INDEX_DATA}") else None
-    return Candidate(settings, lock, index_check, data_check)
+def _data(root: str) -> str:
+    return f"{root.rstrip('/')}/{names.DATA}"
+
+
+def _start(env: Env, number: int, configured: DirectorySettings) -> tuple[DirectorySettings, Check | None, Check]:
+    """Start the checks of a directory, of the index if there is one."""
+    data_check = None
+    try:
+        # A directory may be reached by a link; nothing in it is one.
+        root = env.files.real_path(configured.path)
+        data_check = env.checks.start("data", root)  # takes longer as a rule
+        index_check = env.checks.start("index", root) if env.files.exists(f"{root}/{names.INDEX_DATA}") else None
+    except OSError as error:
+        if data_check is not None:
+            data_check.report()
+        raise unusable(number, configured.path, error) from error
+    return replace(configured, path=root), index_check, data_check

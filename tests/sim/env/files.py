@@ -398,7 +398,7 @@ class SimFiles(Files):
         self._looks(node.device, str(path))
         return FileSystem(node.device.capacity, node.device.free)
 
-    def first_foreign(self, root: Name, spared: Callable[[str], bool]) -> str | None:
+    def first_foreign(self, root: Name, spared: Callable[[str], bool], but: str = "") -> str | None:
         return None
 
 

@@ -17,6 +17,8 @@ from holdfast.client.core.read.read_book import (
     region_of,
 )
 from holdfast.client.core.read.read_order import EXPIRE_NS
+from holdfast.client.read.fetch_options import FetchOptions
+from holdfast.client.read.shared_read_state import SharedReadState
 from holdfast.common.ids import WorkerId
 
 MS = 10**6
@@ -124,3 +126,9 @@ def test_a_fixed_delay_is_that() -> None:
 def test_the_region_of_a_place() -> None:
     """The first part of a path; nothing of nothing."""
     assert [region_of(place) for place in ("/eu/rack-1", "/eu", "", "eu/r")] == ["eu", "eu", "", "eu"]
+
+
+def test_what_a_worker_sent_wrong_is_logged_once_for_all_readers() -> None:
+    """Readers of many ranges that meet the same damaged worker write one line, and one for another worker."""
+    state = SharedReadState(FetchOptions())
+    assert [state.is_news(WorkerId(worker)) for worker in (1, 1, 2, 1, 2)] == [True, False, True, False, False]

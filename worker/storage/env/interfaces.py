@@ -239,8 +239,8 @@ class Files(ABC):
         """The file system that a path lies on."""
 
     @abstractmethod
-    def first_foreign(self, root: Name, spared: Callable[[str], bool]) -> str | None:
-        """What is neither file nor folder below a folder; links may be `spared`."""
+    def first_foreign(self, root: Name, spared: Callable[[str], bool], but: str = "") -> str | None:
+        """What is neither file nor folder below a folder; links may be `spared`, the folder `but` is not entered."""
 
     # what is made of these
 

@@ -252,5 +252,5 @@ class SystemFiles(Files):
         found = os.statvfs(path)
         return FileSystem(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
-    def first_foreign(self, root: Name, spared: Callable[[str], bool]) -> str | None:
-        return links.first_foreign(str(root), spared)
+    def first_foreign(self, root: Name, spared: Callable[[str], bool], but: str = "") -> str | None:
+        return links.first_foreign(str(root), spared, but)

@@ -355,22 +355,28 @@ public final class FetchReader implements BatchSource {
     }
 
     private void damaged(ChunkStream stream, int file, ChunksData data, Exception error) {
+        String what = inChunk(stream, data, error);
         if (error instanceof HoldfastException wrong && wrong.status() == Status.CORRUPT) {
             costs.damaged();
+            if (corrupt.add(stream.worker())) {
+                String address = stream.connection.address();
+                String reason = blamed(stream, file) + ": " + what;
+                LogEvent.READ_CORRUPT.log("shuffle", key, "worker", stream.worker(), "address", address, "reason", reason);
+            }
         }
-        damaged(stream, file, inChunk(stream, data, error));
+        damaged(stream, file, what);
     }
 
     /** What came is wrong, or less than there was; the stream is of no use any more. */
     private void damaged(ChunkStream stream, int file, String what) {
         current = null;
-        EpochFile blamed = stream.files.get(Math.max(0, Math.min(file, stream.files.size() - 1)));
-        if (corrupt.add(stream.worker())) {
-            String address = stream.connection.address();
-            LogEvent.READ_CORRUPT.log("shuffle", key, "worker", stream.worker(), "address", address, "reason", blamed + ": " + what);
-        }
+        EpochFile blamed = blamed(stream, file);
         streams.discard(stream);
         effects.addAll(chunks.fetch.fileBad(stream.number, blamed, what));
+    }
+
+    private static EpochFile blamed(ChunkStream stream, int file) {
+        return stream.files.get(Math.max(0, Math.min(file, stream.files.size() - 1)));
     }
 
     // Effects.

@@ -37,7 +37,7 @@ public enum LogEvent {
     PUSH_WORKER_UNREACHABLE("push.worker_unreachable", Level.WARN, "A push cannot reach a worker; it asks the masters for its address."),
     PUSH_INTERNAL_ERROR("push.internal_error", Level.ERROR, "A push failed unexpectedly; what it touched is not used."),
     READ_WAITING("read.waiting", Level.WARN, "A reader waits for data."),
-    READ_CORRUPT("read.corrupt", Level.WARN, "A worker sent wrong or incomplete data; the reader tries again."),
+    READ_CORRUPT("read.corrupt", Level.WARN, "A worker sent wrong data; the reader tries again."),
     READ_MANIFEST_KEPT("read.manifest_kept", Level.DEBUG, "Reading a manifest again failed; the reader keeps the old one."),
     CALL_SLOW("call.slow", Level.WARN, "A call to the masters takes long."),
     LEADER_MISSING("leader.missing", Level.WARN, "No leader was found; the masters are asked again."),
