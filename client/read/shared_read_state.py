@@ -62,8 +62,8 @@ class SharedReadState:
         with self._lock:
             self._book.health.failed(worker, time.monotonic_ns())
 
-    def is_news(self, worker: WorkerId) -> bool:
-        """It sent something wrong: whether that is to be logged again. Many readers may see it, one for each range."""
+    def may_log_corrupt(self, worker: WorkerId) -> bool:
+        """It sent something wrong: whether that is logged, once a minute. Each range has a reader that may see it."""
         with self._lock:
             now = time.monotonic()
             if now - self._corrupt.get(worker, -_SAY_CORRUPT_SECONDS) < _SAY_CORRUPT_SECONDS:

@@ -350,7 +350,7 @@ class StreamReader(Generic[K, P]):
         reading = self._open.get(stream)
         if reading is not None:
             key = reading.files[min(file, len(reading.files) - 1)]
-            if corrupt and self._read_state.is_news(reading.worker):
+            if corrupt and self._read_state.may_log_corrupt(reading.worker):
                 self._say_corrupt(reading.worker, f"{self._core.name_of(key)}: {what}")
             self._close(stream)
             self._do(self._core.file_bad(stream, key, what))

@@ -408,7 +408,7 @@ def left_epochs_forgotten() -> list[Swap]:
 def late_standing_belongs_to_somebody() -> list[Swap]:
     """A directory that was emptied while it was in use is refused at the next start, for what the worker wrote there
     before it noticed."""
-    return [(names, "LATE", frozenset())]
+    return [(names, "STRAYS", frozenset())]
 
 
 # what overtakes what

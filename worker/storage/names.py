@@ -41,7 +41,7 @@ LOG = "log"
 #: and what file systems have at their root.
 NOBODYS = frozenset({LOCK, "identity.new", "lost+found"})
 #: What a worker writes into a directory that is emptied while it is in use, until it notices.
-LATE = frozenset({PROBE} | {f"{name}{new}" for name in (STANDING, STARTS, DFS) for new in ("", ".new")})
+STRAYS = frozenset({PROBE} | {f"{name}{new}" for name in (STANDING, STARTS, DFS) for new in ("", ".new")})
 
 SEALED_SUFFIX = ".map"
 FAILED_SUFFIX = ".failed"

@@ -45,13 +45,13 @@ from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.read.map_range_index import MapRangeIndexes
 from holdfast.worker.storage.read.reader import Piece, Plan
 from holdfast.worker.storage.recovery.opening import (
-    clear,
     decide_all,
     examine,
     new_identity,
     next_start,
     open_directory,
     record_start,
+    remove_strays,
 )
 from holdfast.worker.storage.recovery.recovery import Opening
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
@@ -81,7 +81,7 @@ def open_store(pending: Pending) -> Store:
     openings = decide_all(found, settings.cluster_id, settings.worker_name)
     for one, opening in zip(found, openings, strict=True):
         if opening is Opening.CREATE:
-            clear(env.files, one)
+            remove_strays(env.files, one)
     known = [one.identity for one in found if one.identity is not None]
     uid = known[0].worker_uid if known else env.machine.token(16)
     starts = next_start(found, parse_boot_id(env.machine.boot_id()))

@@ -131,4 +131,4 @@ def test_the_region_of_a_place() -> None:
 def test_what_a_worker_sent_wrong_is_logged_once_for_all_readers() -> None:
     """Readers of many ranges that meet the same damaged worker write one line, and one for another worker."""
     state = SharedReadState(FetchOptions())
-    assert [state.is_news(WorkerId(worker)) for worker in (1, 1, 2, 1, 2)] == [True, False, True, False, False]
+    assert [state.may_log_corrupt(WorkerId(worker)) for worker in (1, 1, 2, 1, 2)] == [True, False, True, False, False]

@@ -55,7 +55,7 @@ class Examined:
     @property
     def empty(self) -> bool:
         """Nothing is there that could be anybody's."""
-        return not set(self.listed) - names.NOBODYS - names.LATE
+        return not set(self.listed) - names.NOBODYS - names.STRAYS
 
 
 def examine(files: Files, candidate: Candidate) -> Examined:
@@ -139,10 +139,10 @@ def decide_all(directories: Sequence[Examined], cluster_id: str, worker_name: st
     return openings
 
 
-def clear(files: Files, found: Examined) -> None:
-    """Remove what is in a directory that is about to be made: it may be another worker's. Raises OSError, and
+def remove_strays(files: Files, found: Examined) -> None:
+    """Remove them from a directory that is about to be made: they may be another worker's. Raises OSError, and
     ConfigError for a folder."""
-    for name in sorted(names.LATE.intersection(found.listed)):
+    for name in sorted(names.STRAYS.intersection(found.listed)):
         try:
             files.remove(found.root / name)
         except IsADirectoryError:

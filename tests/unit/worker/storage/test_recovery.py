@@ -280,7 +280,7 @@ def test_a_damaged_identity_is_restored_from_the_index(root):
 def test_what_is_written_into_an_emptied_directory_makes_it_nobodys(tmp_path):
     """A directory that was emptied in use has what its worker wrote there before it noticed: the next start makes it
     anew and believes none of that, which may be another worker's. With a folder beside it the directory is refused."""
-    late = [tmp_path / name for name in sorted(names.LATE)]
+    late = [tmp_path / name for name in sorted(names.STRAYS)]
     for path in late:
         path.write_bytes(b"of another worker")
     (tmp_path / names.DATA).mkdir()
