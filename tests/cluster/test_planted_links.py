@@ -156,13 +156,15 @@ def test_a_start_that_is_refused_holds_nothing(tmp_path: Path, monkeypatch: pyte
     paths = [tmp_path / "d0", tmp_path / "d1"]
     directories = tuple(DirectorySettings(path=str(path)) for path in paths)
     settings = StoreSettings(cluster_id="x", worker_name="x", directories=directories)
+    kept: list[ConfigError] = []
     open_store(prepare(settings)).close()
     for place in (paths[1] / "index", paths[1] / "data" / "x"):
         if place.exists():
             place.rename(tmp_path / "aside")
         place.symlink_to(place)
-        with pytest.raises(ConfigError, match=f"{place} is a symbolic link"):
+        with pytest.raises(ConfigError, match=f"{place} is a symbolic link") as caught:
             prepare(settings)
+        kept.append(caught.value)
         place.unlink()
         if (tmp_path / "aside").exists():
             (tmp_path / "aside").rename(place)
@@ -177,8 +179,9 @@ def test_a_start_that_is_refused_holds_nothing(tmp_path: Path, monkeypatch: pyte
 
     with monkeypatch.context() as now:
         now.setattr(SystemChecks, "start", fails)
-        with pytest.raises(ConfigError, match=rf"directories\[1\].*{os.strerror(errno.EAGAIN)}"):
+        with pytest.raises(ConfigError, match=rf"directories\[1\].*{os.strerror(errno.EAGAIN)}") as caught:
             prepare(settings)
+        kept.append(caught.value)
     open_store(prepare(settings)).close()
 
 
